@@ -986,14 +986,30 @@ WITHOUT_ANY = {
     "neurons": "layers are attention alone",
     LAYERS: "answers come from the embeddings of tokens alone",
 }
-"""What becomes of a model that loses all players of a kind."""
+"""What becomes of a model of one stack that loses all players of a kind."""
+WITHOUT_ANY_OF_ENCODER = {
+    **dict.fromkeys((HEADS, "kv-groups", "attention"), "no token of the text sees another"),
+    **dict.fromkeys(("feed-forward", "neurons"), "layers of the encoder are attention alone"),
+    LAYERS: "the decoder is given the embeddings of the text's tokens",
+}
+"""The same of the encoder of a model that has a decoder, too."""
+WITHOUT_ANY_OF_DECODER = {
+    **dict.fromkeys((HEADS, "kv-groups", "attention"), "no token of the answer sees another"),
+    **dict.fromkeys(("feed-forward", "neurons"), "layers of the decoder are attention alone"),
+    LAYERS: "answers come from the embeddings of their own tokens alone",
+}
 WITHOUT_CROSS = "the decoder sees nothing of the text that it answers"
 LIKE_ANY_OTHER = (
     "Such a model is chosen like any other: where it loses little, the task needs none of them."
 )
-
-
 WITHOUT_LAYERS = "It is not chosen: no model can be written without a layer."
+WITHOUT_LAYERS_OF_STACK = (
+    "It is not chosen: no model can be written without a layer of each of its stacks."
+)
+CHOSEN_WITHOUT_LAYERS = (
+    "An earlier version of headlab chose it, but no such model can be written: compute the front "
+    "again."
+)
 
 
 def emptied_stacks(grid: HeadGrid, kept: Bools) -> list[Stack]:
@@ -1023,27 +1039,57 @@ def can_be_chosen(grid: HeadGrid, kept: Bools) -> bool:
     return all(stack.kind != LAYERS for stack in emptied_stacks(grid, kept))
 
 
-def emptied_sentences(grid: HeadGrid, kept: Bools) -> list[str]:
+def emptied_sentences(grid: HeadGrid, kept: Bools, *, is_chosen: bool = False) -> list[str]:
     """A sentence for each kind of players of which nothing is left, and whether that is chosen.
 
     Args:
         grid: Of the players.
         kept: Which are kept, bool [player].
+        is_chosen: Whether a stored front has chosen it, as earlier versions chose models without a
+            layer.
 
     Returns:
         The sentences; none where some players of each kind are left.
     """
-    several_bases = len({stack.base for stack in grid.stacks}) > 1
     sentences = []
     for stack in emptied_stacks(grid, kept):
-        noun = stack.title if several_bases else nouns_of_kinds([stack.kind])[1]
-        consequence = WITHOUT_ANY[stack.kind]
-        if stack.base == "cross":
-            consequence = WITHOUT_CROSS
-        sentences.append(f"All {stack.size} {noun} are removed: {consequence}.")
-    if sentences:
-        sentences.append(LIKE_ANY_OTHER if can_be_chosen(grid, kept) else WITHOUT_LAYERS)
+        one, several = _nouns_of_stack(stack, grid)
+        what_goes = f"All {stack.size} {several} are" if stack.size > 1 else f"The only {one} is"
+        sentences.append(f"{what_goes} removed: {_consequence(stack, grid)}.")
+    if sentences and can_be_chosen(grid, kept):
+        sentences.append(LIKE_ANY_OTHER)
+    elif sentences and is_chosen:
+        sentences.append(CHOSEN_WITHOUT_LAYERS)
+    elif sentences:
+        sentences.append(WITHOUT_LAYERS_OF_STACK if has_several_stacks(grid) else WITHOUT_LAYERS)
     return sentences
+
+
+def has_several_stacks(grid: HeadGrid) -> bool:
+    """Whether players are in more than one stack of the model: an encoder and a decoder."""
+    return len({stack.base for stack in grid.stacks}) > 1
+
+
+def _nouns_of_stack(stack: Stack, grid: HeadGrid) -> tuple[str, str]:
+    """What one, and several, of a stack's players are called, with the stack if there are more."""
+    one, several = nouns_of_kinds([stack.kind])
+    if not has_several_stacks(grid):
+        return one, several
+    prefix = f"{stack.base} "
+    if stack.base == "cross":
+        prefix = "cross-" if stack.kind == "attention" else "cross-attention "
+    return f"{prefix}{one}", f"{prefix}{several}"
+
+
+def _consequence(stack: Stack, grid: HeadGrid) -> str:
+    """What becomes of a model that has nothing left of a stack's players."""
+    if stack.base == "cross":
+        return WITHOUT_CROSS
+    if not has_several_stacks(grid):
+        return WITHOUT_ANY[stack.kind]
+    if stack.base == "encoder":
+        return WITHOUT_ANY_OF_ENCODER[stack.kind]
+    return WITHOUT_ANY_OF_DECODER[stack.kind]
 
 
 # Masks of a stored front.

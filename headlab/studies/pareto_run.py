@@ -11,6 +11,7 @@ from headlab.core import (
     HEADS,
     LAYERS,
     Bools,
+    HeadGrid,
     HeadlabError,
     Ints,
     Json,
@@ -52,6 +53,7 @@ from headlab.studies.pareto import (
     confirmed_records,
     counts_of,
     emptied_sentences,
+    has_several_stacks,
     language_records,
     language_verdict,
     losing_languages,
@@ -228,6 +230,7 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence)
     costs, vocabulary_notes = costs_of_models(pieces, options, report)
     scores = {language: pieces.study_scores(language, options) for language in pieces.languages}
     plan = plan_of(pieces, options, scores)
+    require_layer_left(pieces.model.grid, plan)
     growing_front = GrowingFront(
         orders=plan.orders,
         languages=pieces.languages,
@@ -250,7 +253,7 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence)
         }
         test = PointTest(groups, len(plan.orders), pieces.seed, pieces.task.aligned)
         points += points_of(order.key, curves, test, costs)
-    rules = answers_of(choosable_points(pieces, plan, points), options)
+    rules = answers_of(choosable_points(pieces.model.grid, plan, points), options)
     chosen_point = next(iter(rules.values()))
     verdicts, mean = confirm(pieces, plan, chosen_point)
     nouns = nouns_of(options)
@@ -265,7 +268,7 @@ def run(pieces: Pieces, options: Mapping[str, OptionValue], report: SaySentence)
         notes=(
             *plan.notes,
             *sentences(points, rules, verdicts, options),
-            *passed_over_notes(points, chosen_point, options),
+            *passed_over_notes(pieces.model.grid, points, chosen_point, options),
             *emptied_sentences(pieces.model.grid, kept_in(plan, chosen_point)),
             *vocabulary_notes,
         ),
@@ -407,44 +410,63 @@ def _require_known_parameters(costs: Costs) -> None:
         )
 
 
-def choosable_points(pieces: Pieces, plan: FrontPlan, points: Sequence[Point]) -> list[Point]:
+def choosable_points(grid: HeadGrid, plan: FrontPlan, points: Sequence[Point]) -> list[Point]:
     """The models that may be chosen: all that a smaller model can be written of.
 
     Args:
-        pieces: Of the front.
-        plan: Its plan.
+        grid: Of the players.
+        plan: Of the front.
         points: Its models.
+    """
+    return [point for point in points if can_be_chosen(grid, kept_in(plan, point))]
+
+
+def require_layer_left(grid: HeadGrid, plan: FrontPlan) -> None:
+    """Check, before anything is measured, that a model of the size asked for can be chosen.
+
+    Args:
+        grid: Of the players.
+        plan: Of the front.
 
     Raises:
-        HeadlabError: There is none with as many players as asked for.
+        HeadlabError: No order keeps a layer where it keeps as many players as asked for.
     """
-    grid = pieces.model.grid
-    choosable = [point for point in points if can_be_chosen(grid, kept_in(plan, point))]
     heads = optional_integer_in(plan.options, "heads")
-    if heads is not None and all(point.heads_kept != heads for point in choosable):
-        raise HeadlabError(
-            f"no order keeps a layer where it keeps {grid.count_words(heads)}, and no model can be "
-            "written without one; keep more, or choose players without layers",
-            code="front.no_layer_left",
-        )
-    return choosable
+    if heads is None:
+        return
+    removed_count = grid.size - heads
+    for order in plan.orders:
+        if can_be_chosen(grid, kept_heads_without(order.order[:removed_count], grid.size)):
+            return
+    raise HeadlabError(
+        f"no order keeps a layer where it keeps {grid.count_words(heads)}, and no model can be "
+        "written without one; keep more, or choose players without layers",
+        code="front.no_layer_left",
+    )
 
 
 def passed_over_notes(
-    points: Sequence[Point], chosen_point: Point, options: Mapping[str, OptionValue]
+    grid: HeadGrid,
+    points: Sequence[Point],
+    chosen_point: Point,
+    options: Mapping[str, OptionValue],
 ) -> list[str]:
     """That a model without any layer was not chosen, where it would have been.
 
     Args:
+        grid: Of the players.
         points: All of the front.
         chosen_point: The one that is chosen.
         options: Of the study.
     """
     if next(iter(answers_of(points, options).values())) == chosen_point:
         return []
+    which, what_each_needs = "any layer", "a layer"
+    if has_several_stacks(grid):
+        which, what_each_needs = "any layer of one of its stacks", "a layer of each stack"
     return [
-        "A model without any layer answers the question too. It is not chosen: none can be written "
-        "without a layer."
+        f"A model without {which} answers the question too. It is not chosen: none can be written "
+        f"without {what_each_needs}."
     ]
 
 
@@ -533,7 +555,7 @@ def sentences(
     languages = ", ".join(answer.languages)
     texts = [
         f"{question[0].upper()}{question[1:]} (languages: {languages}): {what_goes}; "
-        f"{answer.heads_kept} are left."
+        f"{answer.heads_kept} {'is' if answer.heads_kept == 1 else 'are'} left."
     ]
     if answer.heads_removed and within_points is None:
         texts.append(_loss_words(verdicts))

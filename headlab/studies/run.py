@@ -873,7 +873,7 @@ def report_spec(
         format=RESULT_FORMAT,
         kind=REPORT_KIND,
         experiment=experiment.key,
-        version=experiment.version,
+        version=experiment.version_on(pieces.model.grid.kinds),
         model=ModelSpec.from_json(pieces.identity()),
         task=task,
         ablation=read_ablation(pieces.ablation),

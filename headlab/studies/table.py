@@ -6,10 +6,11 @@ Read by the command line, pages and documents, and no model is needed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headlab.core import (
+    LAYERS,
     PLAYERS_WORDS,
     VALUE_FUNCTIONS,
     HeadlabError,
@@ -55,6 +56,8 @@ class Experiment:
         options: By name.
         module: Of its `run` and `cost`, relative to headlab.studies or as a full dotted path.
         version: Raised when its tables change, so that stored reports are made again.
+        versions_of_kinds: {kind of players: the version of reports on such players}, where those
+            alone have changed since `version`.
         least_languages: Minimum number of languages.
         options_of: {option: the method whose options it holds}, if that is not the chosen method.
         lists: {option: names allowed in it, comma-separated}.
@@ -79,6 +82,7 @@ class Experiment:
     options: Mapping[str, Option]
     module: str
     version: int = 1
+    versions_of_kinds: Mapping[str, int] = field(default_factory=dict)
     least_languages: int = 1
     options_of: Mapping[str, str] = field(default_factory=dict)
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -89,6 +93,10 @@ class Experiment:
     job: str = EXPERIMENT
     complete: Callable[[Mapping[str, OptionValue]], dict[str, OptionValue]] = dict
     settles: str = ""
+
+    def version_on(self, kinds: Iterable[str]) -> int:
+        """The version of a report on these kinds of players."""
+        return max([self.version, *(self.versions_of_kinds.get(kind, 0) for kind in kinds)])
 
     def renewed(self, options: Mapping[str, object]) -> dict[str, tuple[Method, int]]:
         """The scores taken whose settings have meant something else before.
@@ -537,6 +545,7 @@ BUILT_IN: dict[str, Experiment] = {
             },
             "pareto_run",
             version=2,
+            versions_of_kinds={LAYERS: 3},  # since then a model without a layer is never chosen
             lists={"orders": tuple(ORDERS)},
             settles="pareto_run",
             result="pareto:FrontResult",

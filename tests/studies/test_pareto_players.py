@@ -18,7 +18,7 @@ from support.task_answers import task_answered_by
 from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.core import HeadlabError, Report, Stack
+from headlab.core import HeadGrid, HeadlabError, Report, Stack
 from headlab.evaluation import Evaluator, compare
 from headlab.hooks import Model, with_players
 from headlab.jobs.table import FrontJob
@@ -26,10 +26,13 @@ from headlab.masks import Mask, mask_from_json
 from headlab.report.commands import MaskFile, mask_again
 from headlab.results import Store
 from headlab.shrink import parameters_of, shrink_players
+from headlab.studies import pareto_run
 from headlab.studies.pareto import (
+    CHOSEN_WITHOUT_LAYERS,
     FRONT_TABLE,
     LIKE_ANY_OTHER,
     WITHOUT_LAYERS,
+    WITHOUT_LAYERS_OF_STACK,
     FrontResult,
     NestedOrder,
     Point,
@@ -38,8 +41,14 @@ from headlab.studies.pareto import (
     mask_at,
     per_parameter,
 )
-from headlab.studies.pareto_run import FrontPlan, choosable_points
-from headlab.studies.run import Pieces, forecast, report_spec, run_experiment
+from headlab.studies.pareto_run import FrontPlan, choosable_points, require_layer_left
+from headlab.studies.run import (
+    Pieces,
+    experiment_with_options,
+    forecast,
+    report_spec,
+    run_experiment,
+)
 from headlab.studies.savings_run import costs_of, macs_of, made_up_inputs
 from headlab.studies.table import STUDIES
 
@@ -300,6 +309,17 @@ def test_a_model_without_any_layer_is_measured_but_never_chosen() -> None:
     assert not any("not chosen" in note for note in report.notes)
 
 
+def test_a_front_of_layers_that_an_earlier_version_stored_is_made_again() -> None:
+    """An earlier version chose models without a layer; fronts of other players are as they were."""
+    versions = {}
+    for players in ("heads", "neurons:2", "layers", "heads,layers"):
+        model = playing(model_of("bert"), players)
+        pieces = pieces_of(model)
+        experiment, options = experiment_with_options("front", pieces, {"points": 3})
+        versions[players] = report_spec(experiment, pieces, options).version
+    assert versions == {"heads": 2, "neurons:2": 2, "layers": 3, "heads,layers": 3}
+
+
 def test_a_joint_front_that_keeps_no_layer_at_the_size_asked_for_says_so() -> None:
     model = playing(model_of("bert"), "heads,layers")
     grid = model.grid
@@ -311,13 +331,54 @@ def test_a_joint_front_that_keeps_no_layer_at_the_size_asked_for_says_so() -> No
         Point("mean", removed, grid.size - removed, None, ("xx",), *([(0.0,)] * 5), 0.0, 0.0, 0.0)
         for removed in range(grid.size + 1)
     ]
-    pieces = pieces_of(model)
-    for kept_count, chosen_count in ((grid.size - 2, grid.size - 2), (None, grid.size - 2)):
+    for kept_count in (grid.size - 2, None):
         plan = FrontPlan({"heads": kept_count}, {}, [order], [], [])
-        choosable = choosable_points(pieces, plan, points)
-        assert min(point.heads_kept for point in choosable) == chosen_count
+        require_layer_left(grid, plan)
+        choosable = choosable_points(grid, plan, points)
+        assert min(point.heads_kept for point in choosable) == grid.size - 2
     with raises("front.no_layer_left", "12 players"):
-        choosable_points(pieces, FrontPlan({"heads": 12}, {}, [order], [], []), points)
+        require_layer_left(grid, FrontPlan({"heads": 12}, {}, [order], [], []))
+
+
+def test_a_size_without_a_layer_is_refused_before_anything_is_measured(monkeypatch) -> None:
+    def measure(*_: object) -> None:
+        raise AssertionError("an accuracy was measured")
+
+    monkeypatch.setattr(pareto_run, "walk_curve", measure)
+    model = playing(model_of("bert"), "heads,layers")
+    options = {"method": "leave-one-out", "points": 3, "within": None, "heads": 1}
+    with raises("front.no_layer_left", "1 player"):
+        run_experiment("front", pieces_of(model), options=options)
+
+
+def test_what_is_emptied_of_a_model_with_two_stacks_is_said_of_that_stack() -> None:
+    heads = HeadGrid.from_json({"encoder": [4, 4], "decoder": [3, 3], "cross": [3, 3]})
+    without_encoder = np.arange(heads.size) >= 8
+    assert emptied_sentences(heads, without_encoder) == [
+        "All 8 encoder heads are removed: no token of the text sees another.",
+        LIKE_ANY_OTHER,
+    ]
+    without_cross = np.arange(heads.size) < 14
+    assert emptied_sentences(heads, without_cross)[0] == (
+        "All 6 cross-attention heads are removed: the decoder sees nothing of the text that it "
+        "answers."
+    )
+    layers = HeadGrid.from_json({"encoder-layers": [1, 1], "decoder-layers": [1, 1]})
+    without_encoder = np.array([False, False, True, True])
+    assert emptied_sentences(layers, without_encoder) == [
+        "All 2 encoder layers are removed: the decoder is given the embeddings of the text's "
+        "tokens.",
+        WITHOUT_LAYERS_OF_STACK,
+    ]
+    assert emptied_sentences(layers, without_encoder, is_chosen=True)[-1] == CHOSEN_WITHOUT_LAYERS
+    blocks = HeadGrid.from_json({"encoder-feed-forward": [1, 1], "decoder-feed-forward": [1, 1]})
+    assert emptied_sentences(blocks, ~without_encoder)[0] == (
+        "All 2 decoder feed-forward blocks are removed: layers of the decoder are attention alone."
+    )
+    one_layer = HeadGrid.from_json({"decoder-layers": [1]})
+    assert emptied_sentences(one_layer, np.zeros(1, bool))[0] == (
+        "The only layer is removed: answers come from the embeddings of tokens alone."
+    )
 
 
 def test_one_kind_is_called_by_its_own_noun() -> None:

@@ -49,6 +49,7 @@ from headlab.studies.pareto import (
     CONFIRMED_TABLE,
     FrontAnswer,
     TestedLanguage,
+    can_be_chosen,
     chosen_mask,
 )
 from headlab.studies.targeted import HARMFUL, MEAN, ChoiceEffect
@@ -529,9 +530,10 @@ def _findings_of_front(
         sentence = f"No {one} of {kept_count} can go in {languages_text} {limit_text} ({basis})."
         headline = f"No {one} of {kept_count} can go if dev loses at most {limit} in {_in_short(languages)}"
     link_params = front_params(result.key)
-    yield OverviewFinding(
-        headline, sentence, "prune", "Smaller models", link_params, _mask_of_front(result, scores)
-    )
+    opened = _mask_of_front(result, scores)
+    if opened is not None and not can_be_chosen(opened.mask.grid, opened.mask.kept):
+        return  # an earlier version chose a model that cannot be written
+    yield OverviewFinding(headline, sentence, "prune", "Smaller models", link_params, opened)
 
 
 def _mask_of_front(result: Result[Report], scores: Mapping[str, HeadScores]) -> MaskToOpen | None:

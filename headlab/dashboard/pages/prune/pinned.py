@@ -96,7 +96,7 @@ def draw_pinned(
             measurement = newest_measured(jobs, choice.model, mask, choice.task, choice.languages)
             times = [] if measurement is None else measurement.time_words()
             lines.append(f"Time, {'; '.join(times)}." if times else "Time: not measured yet.")
-        lines += emptied_sentences(mask.grid, mask.kept)
+        lines += emptied_sentences(mask.grid, mask.kept, is_chosen=point == front.answer)
         st.markdown("  \n".join(map(plain, lines)))
         with st.container(horizontal=True):
             button(
