@@ -23,7 +23,7 @@ from headlab.dashboard.panels.masks import model_players
 from headlab.dashboard.panels.masks.mask_files import others_off
 from headlab.dashboard.panels.masks.model_players import ModelPlayers, players_of_model
 from headlab.hooks import Model, script_model_of
-from headlab.masks import Mask
+from headlab.masks import Mask, mask_script
 from headlab.shrink import shrink_model, shrink_players
 from headlab.studies.player_costs import PlayerCosts
 from headlab.studies.savings import MeasuredSpeed, ModelCost, Ratio, Savings
@@ -246,6 +246,53 @@ def test_a_mask_of_players_is_offered_as_a_script_and_in_forms_where_heads_alone
     assert "There is no script for this mask. The worker is old." in text
     text = used_elsewhere(only_a_head, unknown)
     assert [block.value for block in text.code][1] == '{"0": [1]}'
+
+
+def test_a_mask_has_a_script_on_the_page_where_nothing_can_be_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = playing(tiny_model("t5"), "layers")
+    described = script_model_of(model)
+    described_heads = loaded_model(
+        "tiny",
+        architecture=dict(described.architecture),
+        projections=list(described.projections),
+        source="tiny",
+    )
+    costs = costs_of(model)
+    assert isinstance(costs, PlayerCosts)
+    assert not costs.are_known
+
+    class Knowing(FakeClient):
+        cells: Any = described.players
+
+        def players(self, model: str, grid: Any) -> LoadedPlayers:
+            paths = {"downs": list(described.downs), "layers": list(described.layers)}
+            return LoadedPlayers(costs=costs, cells=self.cells, **paths)
+
+    class Older(Knowing):
+        cells = None
+
+    monkeypatch.setattr(model_players, "worker_client", Knowing)
+    st.cache_resource.clear()
+    mask = mask_without(model, 1)
+    known = players_of_model("tiny", described_heads, model.grid)
+    assert known.why_unknown == ""
+    app = used_elsewhere(mask, known)
+    (script,) = (block.value for block in app.code)
+    assert script.strip() == mask_script(mask, known.place).strip()
+    assert "here 1 layer is off. The script switches off all of it." in page_text(app)
+    monkeypatch.setattr(model_players, "worker_client", Older)
+    st.cache_resource.clear()
+    known = players_of_model("tiny", described_heads, model.grid)
+    assert known.costs is costs
+    app = used_elsewhere(mask, known)
+    assert not app.code
+    text = page_text(app)
+    assert (
+        "There is no script for this mask. The worker does not say what this model's layers contain"
+    ) in text
+    assert "The script switches off all of it" not in text
 
 
 def test_what_is_off_is_counted_by_kind() -> None:
