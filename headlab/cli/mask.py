@@ -307,9 +307,10 @@ def show(file: MaskFile, json: AsJson = False) -> None:
     typer.echo(f"model: {model_words(mask)}")
     typer.echo(f"chosen: {choice_words(mask.chosen)}")
     typer.echo(text_map(mask))
-    accuracies = accuracy_table({file.name: mask})
+    masks = {file.name: mask}
+    accuracies = accuracy_table(masks)
     if accuracies.rows:
-        typer.echo("\n".join([accuracies.markdown(), *accuracy_notes([mask])]))
+        typer.echo("\n".join([accuracies.markdown(), *accuracy_notes(masks)]))
     made = f"made {mask.created or 'at a time it does not say'}"
     versions = ", ".join(f"{name} {version}" for name, version in (mask.versions or {}).items())
     if as_safe_line(versions):
@@ -360,11 +361,10 @@ def diff(first: MaskFile, second: MaskFile, json: AsJson = False) -> None:
     typer.echo(f"Jaccard {comparison.jaccard:.3f}\n")
     typer.echo(removed_by_layer(comparison).markdown() + "\n")
     typer.echo(removed_by_stack(comparison).markdown())
-    accuracies = accuracy_table({"A": first_mask, "B": second_mask})
+    masks = {"A": first_mask, "B": second_mask}
+    accuracies = accuracy_table(masks)
     if accuracies.rows:
-        typer.echo(
-            "\n".join(["", accuracies.markdown(), *accuracy_notes([first_mask, second_mask])])
-        )
+        typer.echo("\n".join(["", accuracies.markdown(), *accuracy_notes(masks)]))
 
 
 def combine(
