@@ -5,11 +5,13 @@ from __future__ import annotations
 import stat
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from headlab.cli.evaluate import load_for_mask
 from headlab.cli.output import AsJson, Device, print_json
 from headlab.core import (
     MAX_JSON_BYTES,
@@ -152,7 +154,7 @@ def snippet(
 ) -> None:
     """Write a short script that applies a mask with PyTorch and transformers."""
     import headlab
-    from headlab.hooks import script_model_of, with_players_of
+    from headlab.hooks import script_model_of
 
     mask = load_mask(file)
     name = model or mask.model.get("name")
@@ -160,9 +162,7 @@ def snippet(
         raise HeadlabError(
             f"{file} names no model; say which one with --model", code="snippet.model_unnamed"
         )
-    loaded_model = headlab.load(str(name), device=device)
-    if not mask.grid.has_only_heads:
-        loaded_model = with_players_of(loaded_model, mask.grid)
+    loaded_model = load_for_mask(partial(headlab.load, str(name), device=device), mask)
     mask.check(loaded_model.grid, loaded_model.fingerprint)
     script = snippet_of(mask, script_model_of(loaded_model))
     if out is None:
@@ -307,9 +307,10 @@ def show(file: MaskFile, json: AsJson = False) -> None:
     typer.echo(f"model: {model_words(mask)}")
     typer.echo(f"chosen: {choice_words(mask.chosen)}")
     typer.echo(text_map(mask))
-    accuracies = accuracy_table({file.name: mask})
+    masks = {file.name: mask}
+    accuracies = accuracy_table(masks)
     if accuracies.rows:
-        typer.echo("\n".join([accuracies.markdown(), *accuracy_notes([mask])]))
+        typer.echo("\n".join([accuracies.markdown(), *accuracy_notes(masks)]))
     made = f"made {mask.created or 'at a time it does not say'}"
     versions = ", ".join(f"{name} {version}" for name, version in (mask.versions or {}).items())
     if as_safe_line(versions):
@@ -360,11 +361,10 @@ def diff(first: MaskFile, second: MaskFile, json: AsJson = False) -> None:
     typer.echo(f"Jaccard {comparison.jaccard:.3f}\n")
     typer.echo(removed_by_layer(comparison).markdown() + "\n")
     typer.echo(removed_by_stack(comparison).markdown())
-    accuracies = accuracy_table({"A": first_mask, "B": second_mask})
+    masks = {"A": first_mask, "B": second_mask}
+    accuracies = accuracy_table(masks)
     if accuracies.rows:
-        typer.echo(
-            "\n".join(["", accuracies.markdown(), *accuracy_notes([first_mask, second_mask])])
-        )
+        typer.echo("\n".join(["", accuracies.markdown(), *accuracy_notes(masks)]))
 
 
 def combine(

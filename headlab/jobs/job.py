@@ -20,9 +20,7 @@ from headlab.core import (
     HeadlabError,
     Option,
     ablation_title,
-    base_and_kind,
     canonical_json,
-    nouns_of_kinds,
     options_as_words,
     parse_options,
     part,
@@ -46,6 +44,7 @@ from headlab.jobs.command import (
 )
 from headlab.jobs.fields import JobPlace, JobSettings, Languages, Name, OnTask, Strict, reason_of
 from headlab.jobs.known import Measured, MeasureRequest
+from headlab.masks import mask_from_json
 from headlab.methods import DEFAULT_METHOD, METHODS, is_encoder, method, method_on, options_on
 from headlab.tasks import check_label_map, declaration_of, language_title, language_titles
 from headlab.tasks import task as task_named
@@ -519,7 +518,10 @@ def _off_label(mask: Mapping[str, Any]) -> str:
     Args:
         mask: As in a mask file.
     """
-    noun = nouns_of_kinds(base_and_kind(str(stack))[1] for stack in mask.get("grid") or ())[1]
+    try:
+        noun = mask_from_json(mask).grid.noun
+    except HeadlabError:  # from another version, or no mask at all
+        noun = HEADS
     return f"{noun[0].upper()}{noun[1:]} off"
 
 

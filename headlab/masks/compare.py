@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,14 @@ from headlab.core import (
     by_layer,
     replacement_of,
 )
-from headlab.masks.mask import Mask, RecordedAccuracy, as_safe_line, common_ablation, is_object
+from headlab.masks.mask import (
+    MIXED_ABLATION,
+    Mask,
+    RecordedAccuracy,
+    as_safe_line,
+    common_ablation,
+    is_object,
+)
 
 # Two masks side by side: heads removed by only one of them, and their similarity.
 
@@ -383,41 +390,62 @@ def accuracy_table(masks: Mapping[str, Mask]) -> Table:
 
 def _ablation_notes(mask: Mask) -> Iterator[str]:
     """Under which ablation the accuracies in a mask were measured, where that is not plain zero."""
-    chosen = mask.ablation or "zero"
+    chosen = mask.ablation
     for split, split_record in mask.evaluated.items():
         measured = split_record.get("ablation")
-        if measured == chosen == "zero" or (measured is None and chosen == "zero"):
+        if measured in (None, "zero") and chosen in (None, "zero"):
             continue
         if measured is None:
             yield (
                 f"{split}: the file does not say what the removed gave when its accuracies were "
-                f"measured; they were chosen under {ablation_title(chosen)} ablation."
+                f"measured; {_chosen_words(mask)}."
             )
             continue
-        as_chosen = "as they were chosen"
+        as_chosen = f"as the {mask.grid.noun} were chosen"
         if measured != chosen:
-            as_chosen = f"and they were chosen under {ablation_title(chosen)} ablation"
+            as_chosen = f"and {_chosen_words(mask)}"
         yield (
             f"{split}: measured with {ablation_title(measured)} ablation (what is removed gives "
             f"{replacement_of(measured)}), {as_chosen}."
         )
 
 
-def accuracy_notes(masks: Iterable[Mask]) -> list[str]:
+def _chosen_words(mask: Mask) -> str:
+    """Under which ablation a mask was chosen, as the end of a sentence."""
+    noun = mask.grid.noun
+    if mask.ablation is None:
+        return f"it is not recorded under which ablation the {noun} were chosen"
+    if mask.ablation == MIXED_ABLATION:
+        return f"the {noun} were chosen under several ablations"
+    return f"the {noun} were chosen under {ablation_title(mask.ablation)} ablation"
+
+
+def accuracy_notes(masks: Mapping[str, Mask]) -> list[str]:
     """The notes beside the accuracies recorded in masks, each once.
 
     They tell which ablation and label map the accuracies were measured with, and which examples
-    were cut or have no answer.
+    were cut or have no answer. Of several masks, each note names those that it is of.
+
+    Args:
+        masks: Masks by the name to show, as for `accuracy_table`.
     """
-    notes = list[str]()
-    for mask in masks:
-        notes += _ablation_notes(mask)
-        for _, _, language, figure in seen(mask):
-            note = figure.get("note")
-            if note:
-                notes.append(as_safe_line(note, 500))
-            if "examples_cut" in figure:
-                sentence = Omissions.from_json(figure).sentence
-                if sentence:
-                    notes.append(as_safe_line(f"{language}: {sentence}.", 500))
-    return list(dict.fromkeys(notes))
+    names_by_note: dict[str, list[str]] = {}
+    for name, mask in masks.items():
+        for note in dict.fromkeys(_notes_of(mask)):
+            names_by_note.setdefault(note, []).append(name)
+    if len(masks) < 2:
+        return list(names_by_note)
+    return [f"{', '.join(names)}: {note}" for note, names in names_by_note.items()]
+
+
+def _notes_of(mask: Mask) -> Iterator[str]:
+    """The notes beside the accuracies recorded in one mask, some of them several times."""
+    yield from _ablation_notes(mask)
+    for _, _, language, figure in seen(mask):
+        note = figure.get("note")
+        if note:
+            yield as_safe_line(note, 500)
+        if "examples_cut" in figure:
+            sentence = Omissions.from_json(figure).sentence
+            if sentence:
+                yield as_safe_line(f"{language}: {sentence}.", 500)

@@ -208,7 +208,7 @@ def _mask_section(name: str, mask: Mask, place: str) -> Iterator[str]:
         )
     else:
         yield "The file records no accuracies."
-    for note in accuracy_notes([mask]):
+    for note in accuracy_notes({"": mask}):
         yield ""
         yield plain(note)
     yield ""

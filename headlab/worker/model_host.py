@@ -372,10 +372,12 @@ class ModelHost:
         resident = self._models.need(request.model)
         resident.costs = resident.costs or costs_of(resident.model)
         place = script_model_of(model)
+        costs = player_costs(model, resident.costs)
         return LoadedPlayers(
-            costs=player_costs(model, resident.costs),
+            costs=costs,
             downs=list(place.downs),
             layers=list(place.layers),
+            cells=place.players if costs.player_set is None else None,
         )
 
     def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:

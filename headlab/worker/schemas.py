@@ -27,6 +27,7 @@ from headlab.core import (
     HeadGrid,
     HeadlabError,
     Omissions,
+    PlayerCells,
     SlopeUse,
     is_out_of_memory,
 )
@@ -86,6 +87,18 @@ def _player_costs_of(value: object, as_object: ValidatorFunctionWrapHandler) -> 
     return PlayerCosts.from_json(as_object(value))
 
 
+def _player_cells_of(value: object, as_object: ValidatorFunctionWrapHandler) -> PlayerCells:
+    """As `_costs_of`, of what a model's players contain.
+
+    Args:
+        value: The cells, or an object with their fields.
+        as_object: Gives back an object, and refuses anything else.
+    """
+    if isinstance(value, PlayerCells):
+        return value
+    return PlayerCells.from_json(as_object(value))
+
+
 class LoadedModel(Strict):
     """A model in memory; grid is {stack: heads per layer}.
 
@@ -134,7 +147,9 @@ class LoadedPlayers(Strict):
     """Players of a model in memory that are no heads: what they cost, and where they are.
 
     costs: with the fields of `headlab.studies.player_costs.PlayerCosts`.  downs, layers: the paths
-    of each layer's down projection and of the layer; empty where no player needs them.
+    of each layer's down projection and of the layer; empty where no player needs them.  cells: what
+    the players contain, with the fields of `headlab.core.PlayerCells`, where the costs do not say it
+    because nothing can be removed from the weights; an older worker does not say it there.
     """
 
     costs: Annotated[
@@ -146,6 +161,21 @@ class LoadedPlayers(Strict):
     ]
     downs: list[str] = Field(default_factory=list)
     layers: list[str] = Field(default_factory=list)
+    cells: (
+        Annotated[
+            PlayerCells,
+            GetPydanticSchema(lambda _cells, schema_of: schema_of(dict)),
+            WrapValidator(_player_cells_of),
+            PlainSerializer(PlayerCells.cells_to_json, return_type=dict),
+            WithJsonSchema({"type": "object", "additionalProperties": True}),
+        ]
+        | None
+    ) = None
+
+    @property
+    def player_cells(self) -> PlayerCells | None:
+        """What the players contain; None where an older worker does not say it."""
+        return self.costs.player_set if self.cells is None else self.cells
 
 
 MAX_BODY = 1 << 20

@@ -118,6 +118,24 @@ def test_diff_prints_the_heads_that_only_one_mask_removes(run_command, file):
     assert "| B | test | intents | th |" in stdout
 
 
+def test_diff_says_which_mask_a_note_is_of(run_command, file):
+    files = []
+    for name, ablation in (("a.json", "mean"), ("b.json", "zero")):
+        path = file(name, 0)
+        mask = load_mask(path)
+        choice = noted(
+            {"ablation": ablation}, "dev", "t", {"de": {"accuracy": 0.5, "n": 9}}, ablation=ablation
+        )
+        Mask(mask.grid, mask.kept, mask.model, choice).save(path)
+        files.append(path)
+    _, stdout, _ = run_command("diff", *files)
+    notes = [line for line in stdout.splitlines() if "measured with" in line]
+    words = "dev: measured with mean ablation (what is removed gives its mean output)"
+    assert notes == [f"A: {words}, as the heads were chosen."]
+    _, stdout, _ = run_command("show", files[0])
+    assert f"{words}, as the heads were chosen." in stdout.splitlines()
+
+
 @pytest.mark.parametrize(
     ("way", "removed_heads"),
     [

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.commands import json_output as json_output
 from support.commands import refused as refused
 from support.commands import run_command as run_command
+from support.players_by_hand import playing
 from support.saved_models import HEADS, LAYERS, save_classifier
 
-from headlab.masks import load_mask
+from headlab.hooks import load
+from headlab.masks import Mask, load_mask
 from headlab.results import Store
 
 JOINT = "heads,neurons:2"
@@ -77,6 +80,29 @@ def test_a_joint_game_is_scored_pruned_and_evaluated(
     assert "removes k players" in sentence
     sentence = refused(*prune, "--players", "layers", "--k", 1)
     assert "--players layers" in sentence  # the command that makes the scores
+
+
+@pytest.mark.parametrize("players", ["neurons:2", "layers", JOINT])
+def test_a_script_of_another_model_is_refused_before_its_players_are_made(
+    folder: Path,
+    tmp_path: Path,
+    refused: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    players: str,
+) -> None:
+    model = playing(load(str(folder), device="cpu"), players)
+    kept = np.ones(model.grid.size, bool)
+    kept[0] = False
+    Mask(model.grid, kept, model.identity()).save(tmp_path / "mask.json")
+
+    def make_players(*_arguments: object) -> None:
+        raise AssertionError("players were made")
+
+    monkeypatch.setattr("headlab.hooks.with_players_of", make_players)
+    for layers in (LAYERS, LAYERS - 1):
+        other = save_classifier(tmp_path / f"other-{layers}", seed=1, layers=layers)
+        sentence = refused("mask", "snippet", tmp_path / "mask.json", "--model", other)
+        assert "made for" in sentence
 
 
 def test_curves_remove_players_one_after_another(

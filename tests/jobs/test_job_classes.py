@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.checked_jobs import checked_fields
 from support.expected_errors import raises
 
+from headlab.core import HeadGrid, Stack
 from headlab.jobs import Refusal
-from headlab.jobs.table import BUILT_IN_KINDS, JOBS, job_class, job_from_params
+from headlab.jobs.table import BUILT_IN_KINDS, JOBS, WorthJob, job_class, job_from_params
+from headlab.masks import Mask
 
 # Jobs as the version before headlab.jobs stored them, with the texts that its pages showed.
 QUEUED_JOBS: dict[str, dict[str, Any]] = json.loads(
@@ -54,3 +57,24 @@ def test_every_kind_says_what_it_is(kind: str) -> None:
     assert set(job.settings()) <= set(job.model_fields)
     settings_of_both = set(job.settings()) | set(job.command_only)
     assert settings_of_both <= set(job.command_settings()) | {"batch_sizes"}
+
+
+@pytest.mark.parametrize(
+    ("grid", "label"),
+    [
+        (HeadGrid((Stack("encoder", (2, 2)),)), "Heads off"),
+        (HeadGrid((Stack("encoder-layers", (2, 2), is_of_heads=True),)), "Heads off"),
+        (HeadGrid((Stack("encoder-layers", (1, 1, 1, 1)),)), "Layers off"),
+        (HeadGrid((Stack("encoder", (2,)), Stack("encoder-layers", (1, 1)))), "Players off"),
+    ],
+)
+def test_what_a_mask_switches_off_is_called_what_it_is(grid: HeadGrid, label: str) -> None:
+    mask = Mask(grid, np.array([True, False, True, False]))
+    fields = {"model": "m", "task": "t", "languages": ["de"]}
+    assert (label, "2") in WorthJob.model_construct(**fields, mask=mask.to_json()).details()
+
+
+@pytest.mark.parametrize("mask", [{}, {"grid": 5}, {"format": "headlab-mask", "version": 99}])
+def test_a_mask_that_cannot_be_read_is_called_one_of_heads(mask: dict[str, Any]) -> None:
+    fields = {"model": "m", "task": "t", "languages": ["de"]}
+    assert ("Heads off", "?") in WorthJob.model_construct(**fields, mask=mask).details()

@@ -506,10 +506,68 @@ def test_notes_on_figures_are_shown_beside_them_and_stay_in_the_file() -> None:
     mask = replace(full_mask(GRID), chosen=choice)
     assert fits_schema(mask.to_json())
     mask_from_file = mask_from_json(mask.to_json())
-    assert accuracy_notes([mask_from_file, full_mask(GRID)]) == [figure["note"]]
+    assert accuracy_notes({"m.json": mask_from_file}) == [figure["note"]]
+    of_two = {"A": full_mask(GRID), "B": mask_from_file}
+    assert accuracy_notes(of_two) == [f"B: {figure['note']}"]
+    assert accuracy_notes({**of_two, "A": mask_from_file}) == [f"A, B: {figure['note']}"]
     choice = noted({}, "test", "intents", {"de": figure | {"note": 1}})
     with raises("mask.field_invalid", "note"):
         mask_from_json(mask_json_with(chosen=choice))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "measured", "note"),
+    [
+        (None, None, ""),
+        (None, "zero", ""),
+        ("zero", None, ""),
+        ("zero", "zero", ""),
+        (
+            None,
+            "mean",
+            "test: measured with mean ablation (what is removed gives its mean output), and it is "
+            "not recorded under which ablation the heads were chosen.",
+        ),
+        (
+            "zero",
+            "mean",
+            "test: measured with mean ablation (what is removed gives its mean output), and the "
+            "heads were chosen under zero ablation.",
+        ),
+        (
+            "mean",
+            "mean",
+            "test: measured with mean ablation (what is removed gives its mean output), as the "
+            "heads were chosen.",
+        ),
+        (
+            "mixed",
+            "zero",
+            "test: measured with zero ablation (what is removed gives zeros), and the heads were "
+            "chosen under several ablations.",
+        ),
+        (
+            "mean",
+            None,
+            "test: the file does not say what the removed gave when its accuracies were measured; "
+            "the heads were chosen under mean ablation.",
+        ),
+    ],
+)
+def test_a_note_says_under_what_accuracies_were_measured_and_heads_chosen(
+    chosen: str | None, measured: str | None, note: str
+) -> None:
+    measured_under = {} if measured is None else {"ablation": measured}
+    choice = noted({}, "test", "intents", {"de": {"accuracy": 0.5, "n": 10}}, **measured_under)
+    mask = replace(full_mask(GRID), chosen=choice | ({"ablation": chosen} if chosen else {}))
+    assert accuracy_notes({"m.json": mask}) == ([note] if note else [])
+
+
+def test_a_note_names_the_players_that_were_chosen() -> None:
+    grid = HeadGrid((Stack("encoder-layers", (1, 1)),))
+    choice = noted({"ablation": "zero"}, "dev", "t", {"de": {"n": 1}}, ablation="mean")
+    (note,) = accuracy_notes({"m.json": replace(full_mask(grid), chosen=choice)})
+    assert note.endswith("and the layers were chosen under zero ablation.")
 
 
 @settings(max_examples=40, deadline=None)

@@ -187,7 +187,7 @@ def test_a_report_says_streaming_in_words_and_under_what_a_mask_was_measured():
     (section,) = document([Item(mask, "m.json")]).sections
     assert dict(section.made[0].facts)["ablation"] == words
     assert (
-        f"dev: measured with zero ablation (what is removed gives zeros), and they were chosen under {words} ablation."
+        f"dev: measured with zero ablation (what is removed gives zeros), and the heads were chosen under {words} ablation."
     ) in section.notes
 
 

@@ -192,6 +192,52 @@ def test_heads_switched_by_hand_keep_the_ablation_they_started_from():
     assert history.mask.beyond_weights == "resample"
 
 
+def test_a_mask_is_of_its_start_only_while_a_head_of_that_is_off():
+    history = MaskHistory(GRID)
+    history.set_mask(kept_heads_without(GRID, 0, 1), {"rule": "bottom", "ablation": "mean"})
+    switch_off(history, 5)
+    history.switch([0], True)
+    assert history.mask.ablation == "mean"  # head 1 is
+    history.switch([1], True)
+    assert np.flatnonzero(~history.mask.kept).tolist() == [5]
+    assert history.mask.chosen == {"rule": "by hand"}
+    assert link_text_of(history.mask) == mask_link_text(kept_heads_without(GRID, 5))
+    switch_off(history, 0)  # by hand now
+    assert history.mask.ablation is None
+    for _ in range(2):
+        history.undo()
+    assert history.mask.ablation == "mean"
+    switch_off(history, 6)
+    assert history.mask.chosen["started_from"] == {"rule": "bottom", "ablation": "mean"}
+
+
+def test_heads_added_to_a_mask_do_not_keep_its_ablation():
+    history = MaskHistory(GRID)
+    start = {"rule": "bottom", "ablation": "mean"}
+    history.set_mask(kept_heads_without(GRID, 0), start)
+    added = {"rule": "by hand", "added": {"role": "positional"}, "started_from": start}
+    history.set_mask(kept_heads_without(GRID, 0, 5), added)
+    switch_off(history, 7)
+    assert history.mask.chosen == {"rule": "by hand", "started_from": added}
+    history.switch([0], True)
+    assert history.mask.ablation is None
+    assert history.mask.chosen["started_from"] == {
+        "rule": "by hand",
+        "added": {"role": "positional"},
+    }
+
+
+def test_a_mask_made_by_hand_elsewhere_stands_for_its_start():
+    history = MaskHistory(GRID)
+    switch_off(history, 9)
+    origin = {"rule": "by hand", "started_from": {"rule": "bottom", "ablation": "mean"}}
+    history.set_mask(kept_heads_without(GRID, 3), origin)
+    switch_off(history, 4)
+    assert history.mask.ablation == "mean"
+    history.switch([3], True)
+    assert history.mask.ablation is None
+
+
 def test_a_12_by_12_mask_takes_24_characters():
     text = mask_link_text(kept_heads_without(GRID, 0, 143))
     assert len(text) == 24

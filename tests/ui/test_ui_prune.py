@@ -527,7 +527,7 @@ def test_reported_06_words_left_out_stand_beside_the_figures_and_in_the_mask_fil
     assert stored_figure["token_limit"] == 128
     assert "omissions" not in stored_figure
     mask_read = mask_from_json(mask_json, "file")
-    assert accuracy_notes([mask_read]) == [f"de: {SOME_OMISSIONS.sentence}."]
+    assert accuracy_notes({"": mask_read}) == [f"de: {SOME_OMISSIONS.sentence}."]
     rows_of_older_worker = final_german_figures(FakeClient(), mask_question)
     assert omission_notes(rows_of_older_worker) == []
     assert rows_of_older_worker["de"].omissions is None
@@ -599,10 +599,10 @@ def test_figures_of_each_ablation_are_told_apart_and_stored_under_their_own(name
     final_german_figures(FakeClient(), zero_question, known_figures)
     by_zero = with_measured_accuracies(chosen_mask, zero_question, known_figures, ["de"])
     assert by_zero.evaluated["dev"]["ablation"] == "zero"
-    [note] = accuracy_notes([by_zero])
+    [note] = accuracy_notes({"": by_zero})
     assert note == (
-        f"dev: measured with zero ablation (what is removed gives zeros), and they were chosen "
-        f"under {ablation_title(name)} ablation."
+        f"dev: measured with zero ablation (what is removed gives zeros), and the heads were "
+        f"chosen under {ablation_title(name)} ablation."
     )
 
 

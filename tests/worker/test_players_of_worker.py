@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from support.tiny_models import tiny_model
 from support.tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.core import HeadlabError
-from headlab.hooks import Model, load
-from headlab.masks import Mask, full_mask
+from headlab.hooks import Model, load, script_model_of
+from headlab.masks import Mask, full_mask, mask_script
 from headlab.studies.player_costs import PlayerCosts
 from headlab.studies.savings_run import costs_of, measure
 from headlab.worker.model_host import ModelHost
@@ -97,6 +98,42 @@ def test_the_places_are_those_of_the_parts(tmp_path: Path) -> None:
     only_heads = playing(tiny_model("llama"), "kv-groups")
     answer = asked_of_worker(tmp_path, only_heads, full_mask(only_heads.grid))
     assert (answer.downs, answer.layers) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("family", "players"),
+    [("t5", "layers"), ("deberta-v2", "attention"), ("bloom", "heads,neurons:2")],
+)
+def test_there_is_a_script_where_the_costs_are_unknown(
+    tmp_path: Path, family: str, players: str
+) -> None:
+    model = playing(tiny_model(family, tokenizer=tiny_tokenizer()), players)
+    mask = masks_of(model)[-1]
+    answer = asked_of_worker(tmp_path, model, mask)
+    assert not answer.costs.are_known
+    of_command = script_model_of(model)
+    of_page = replace(
+        of_command, downs=answer.downs, layers=answer.layers, players=answer.player_cells
+    )
+    assert mask_script(mask, of_page) == mask_script(mask, of_command)
+
+
+def test_what_players_contain_is_sent_once(tmp_path: Path) -> None:
+    model = playing(tiny_model("bert"), "neurons:2")
+    answer = asked_of_worker(tmp_path, model, full_mask(model.grid))
+    assert answer.cells is None
+    assert answer.player_cells is answer.costs.player_set
+    unknown = playing(tiny_model("t5"), "layers")
+    answer = asked_of_worker(tmp_path, unknown, full_mask(unknown.grid))
+    record = answer.model_dump(mode="json")
+    assert answer.player_cells is not None
+    assert answer.player_cells.cells_to_json() == record["cells"]
+    del record["cells"]  # as an older worker answers
+    assert LoadedPlayers.model_validate(record).player_cells is None
+    record["cells"] = {"grid": {}}
+    with pytest.raises(HeadlabError) as caught:
+        LoadedPlayers.model_validate(record)
+    assert caught.value.code == "players.malformed"
 
 
 def test_heads_and_other_models_are_refused(tmp_path: Path) -> None:

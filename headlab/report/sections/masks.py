@@ -261,7 +261,7 @@ def _notes(mask: Mask) -> Iterator[str]:
         )
     if not seen(mask):
         yield "The file carries no accuracies: judge the mask on test, by the command below."
-    yield from accuracy_notes([mask])
+    yield from accuracy_notes({"": mask})
     yield (
         f"A mask alone makes a model no faster: it switches {mask.grid.noun} off. headlab shrink takes "
         "them out."

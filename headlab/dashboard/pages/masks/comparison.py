@@ -154,10 +154,11 @@ HELP_BY_COUNT = {
 
 def draw_tables(mask_a: Mask, mask_b: Mask, difference: MaskDifference) -> None:
     """What only one of two masks removes, by head, layer and stack, and their accuracies."""
-    accuracies = accuracy_table({"A": mask_a, "B": mask_b})
+    masks = {"A": mask_a, "B": mask_b}
+    accuracies = accuracy_table(masks)
     if accuracies.rows:
         show_table(accuracies, "masks")
-        for note in accuracy_notes([mask_a, mask_b]):
+        for note in accuracy_notes(masks):
             st.caption(plain(note))
     else:
         st.caption(

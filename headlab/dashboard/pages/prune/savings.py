@@ -9,15 +9,16 @@ from typing import NamedTuple
 import pandas as pd
 import streamlit as st
 
-from headlab.core import HeadlabError, duration_text, nouns_of_kinds, percent_text
+from headlab.core import LAYERS, HeadlabError, duration_text, nouns_of_kinds, percent_text
 from headlab.dashboard.frame import Choice, supervisor, task_languages, worker_client
 from headlab.dashboard.names import languages_words, plain
 from headlab.dashboard.pages.prune.state import PruneState, start_on_page
 from headlab.dashboard.panels.jobs import forecast_seconds, languages_in, show_started_job
-from headlab.dashboard.panels.masks import ModelPlayers
+from headlab.dashboard.panels.masks import ModelPlayers, why_not_removable
 from headlab.dashboard.widgets import Button, button_row, show_table
 from headlab.jobs.table import WorthJob
 from headlab.masks import Mask, full_mask, mask_from_json
+from headlab.studies.pareto import can_be_chosen, emptied_stacks
 from headlab.studies.savings import (
     LARGE_SHARE,
     Costs,
@@ -60,6 +61,10 @@ ESTIMATES = (ShortMeasurement(9, (1, 32)), ShortMeasurement(6, (1, 8)), ShortMea
 MEASURE_HELP = (
     "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on "
     "the worker's device."
+)
+TIMED_WITHOUT = (
+    "What is timed is the model with zeros in place of these {}, and without them: as they were "
+    "chosen under another ablation, neither answers as this mask does."
 )
 
 
@@ -126,6 +131,8 @@ def draw_speed(
         )
     )
     button_row(*buttons)
+    if why_not_removable(mask):
+        st.caption(TIMED_WITHOUT.format(mask.grid.noun))
     if PruneState.of_session().last_job == key:
         show_started_job("What it measures appears here when it is done.")
     if measurement is not None:
@@ -173,7 +180,9 @@ def _cost_words(seconds: float | None) -> str:
 def draw_counts(costs: Costs, mask: Mask) -> None:
     """Parameters and multiply-accumulates without the heads, or other players, that are off.
 
-    Calculated, nothing is run.
+    Calculated, nothing is run. They are those of a model that can be written: where what the mask
+    was chosen under keeps the heads in the weights, those of the untouched model, and none where
+    the mask leaves no layer.
 
     Args:
         costs: What they cost.
@@ -188,6 +197,14 @@ def draw_counts(costs: Costs, mask: Mask) -> None:
             f"{plain(costs.note.rstrip('.'))}."
         )
         return
+    reason = why_not_removable(mask)
+    if reason:
+        _draw_sizes(untouched, untouched)
+        st.caption(f"This mask saves nothing. {reason}")
+        return
+    if not can_be_chosen(mask.grid, mask.kept):
+        st.caption(_without_layers(mask))
+        return
     _draw_sizes(untouched, costs.shrunk(mask.kept))
     sentences = [no_speed(nouns)]
     if mask.removed:
@@ -198,6 +215,19 @@ def draw_counts(costs: Costs, mask: Mask) -> None:
             f"Heads that share a key and a value with one that is on stay: {masked_heads}."
         )
     st.caption(" ".join(sentences))
+
+
+def _without_layers(mask: Mask) -> str:
+    """Why there is no model to count, in a sentence.
+
+    Args:
+        mask: That leaves a stack without a layer.
+    """
+    emptied = [stack.base for stack in emptied_stacks(mask.grid, mask.kept) if stack.kind == LAYERS]
+    return (
+        "There is nothing to count: this mask closes every layer of the "
+        f"{' and the '.join(emptied)}, and no model can be written without one."
+    )
 
 
 def _draw_vocabulary(costs: Costs) -> None:

@@ -63,3 +63,4 @@ from headlab.dashboard.panels.masks.target_model import target_of as target_of
 from headlab.dashboard.panels.masks.target_model import why_not_openable as why_not_openable
 from headlab.dashboard.panels.masks.written_models import draw_written_model as draw_written_model
 from headlab.dashboard.panels.masks.written_models import offer_written_model as offer_written_model
+from headlab.dashboard.panels.masks.written_models import why_not_removable as why_not_removable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -121,18 +121,41 @@ class MaskHistory:
             kept_heads: Heads kept, bool [head].
         """
         origin: dict[str, JsonLike] = {"rule": BY_HAND}
-        earlier_origin = self.mask.chosen
-        started_from: JsonLike = dict(earlier_origin)
-        if set(earlier_origin) <= {"rule", "started_from"} and self._is_by_hand:
-            started_from = earlier_origin.get("started_from")
-        if started_from and self.mask.removed:  # otherwise all of it was taken back
-            origin["started_from"] = started_from
+        started_from = self._left_of(self.position, ~kept_heads)
+        if started_from:
+            origin["started_from"] = dict(started_from)
         self._append(kept_heads, origin)
 
-    @property
-    def _is_by_hand(self) -> bool:
-        """Whether a person chose the current mask, head by head or several at once."""
-        return self.mask.chosen.get("rule") == BY_HAND
+    def _left_of(self, position: int, is_off: Bools) -> JsonRecord:
+        """How the mask that a state was made from by hand was chosen, if it has a head still off.
+
+        Empty if it has none. A state that was not made by hand is such a mask itself.
+
+        Args:
+            position: Of the state.
+            is_off: Which heads are off now, bool [head].
+        """
+        origin = self.masks[position].chosen
+        started_from = _start_of(origin)
+        while _is_by_hand_alone(origin) and position:
+            earlier_origin = self.masks[position - 1].chosen
+            is_same_chain = (
+                _is_by_hand_alone(earlier_origin) and _start_of(earlier_origin) == started_from
+            )
+            if not is_same_chain and earlier_origin != started_from:
+                break  # it came as it is, or what it was made from is forgotten
+            position -= 1
+            origin = earlier_origin
+        if not (is_off & ~self.masks[position].kept).any():
+            return {}
+        if _is_by_hand_alone(origin):
+            return _start_of(origin)
+        inner = _start_of(origin)
+        if "added" in origin and position and inner == self.masks[position - 1].chosen:
+            left = self._left_of(position - 1, is_off)
+            without = {name: value for name, value in origin.items() if name != "started_from"}
+            return {**without, "started_from": dict(left)} if left else without
+        return origin
 
     def _go_to(self, position: int) -> None:
         if 0 <= position < len(self.masks):
@@ -150,6 +173,25 @@ class MaskHistory:
             return
         self.masks = [*self.masks[: self.position + 1], mask][-MAX_STATES:]
         self.position = len(self.masks) - 1
+
+
+def _start_of(origin: JsonRecord) -> JsonRecord:
+    """How the mask was chosen that one was made from; empty if it was made from none.
+
+    Args:
+        origin: How the mask that was made from it was chosen.
+    """
+    started_from = origin.get("started_from")
+    return started_from if isinstance(started_from, Mapping) else {}
+
+
+def _is_by_hand_alone(origin: JsonRecord) -> bool:
+    """Whether a person chose a mask head by head, and nothing was added to it otherwise.
+
+    Args:
+        origin: How the mask was chosen.
+    """
+    return origin.get("rule") == BY_HAND and set(origin) <= {"rule", "started_from"}
 
 
 @dataclass

@@ -69,22 +69,34 @@ def draw_use_elsewhere(mask: Mask, place: ScriptModel, why_unknown: str = "") ->
         if not mask.removed:
             st.markdown(f"All {mask.grid.noun} are on: there is nothing to switch off elsewhere.")
             return
+        script, none_words = _script_of(mask, place, why_unknown)
         script_tab, other_tools_tab = st.tabs(["PyTorch script", "Other tools"])
         with script_tab:
-            _draw_script(mask, place, why_unknown)
+            if script:
+                _draw_script(script)
+            else:
+                st.markdown(plain(none_words))
         with other_tools_tab:
-            _draw_other_tools(mask, place)
+            _draw_other_tools(mask, place, has_script=bool(script))
 
 
-def _draw_script(mask: Mask, place: ScriptModel, why_unknown: str) -> None:
+def _script_of(mask: Mask, place: ScriptModel, why_unknown: str) -> tuple[str, str]:
+    """The script that applies a mask, or an empty one and why there is none, in sentences.
+
+    Args:
+        mask: Of which something is off.
+        place: Where the model has what is off.
+        why_unknown: Why that is not known, in a sentence; else empty.
+    """
     if place.players is None and mask_of_heads(mask) is None:
-        st.markdown(f"There is no script for this mask. {why_unknown}")
-        return
+        return "", f"There is no script for this mask. {why_unknown}"
     try:
-        script = mask_script(mask, place)
+        return mask_script(mask, place), ""
     except HeadlabError as error:
-        st.markdown(plain(f"There is no script for this mask: {error}."))
-        return
+        return "", f"There is no script for this mask: {as_sentence(error)}"
+
+
+def _draw_script(script: str) -> None:
     st.markdown("Torch and transformers 5 are enough; headlab is not needed where it runs.")
     download_button(
         "Download the script", script, "apply_mask.py", "text/x-python", key="mask-script"
@@ -92,13 +104,13 @@ def _draw_script(mask: Mask, place: ScriptModel, why_unknown: str) -> None:
     st.code(script, language="python", height=320)
 
 
-def _draw_other_tools(mask: Mask, place: ScriptModel) -> None:
+def _draw_other_tools(mask: Mask, place: ScriptModel, *, has_script: bool) -> None:
     of_heads = mask_of_heads(mask, place.players)
     if of_heads is None:
-        st.markdown(
-            f"Other tools know attention heads only, and here {others_off(mask)} off. The script and "
-            "*Write the model* hold all that is off."
-        )
+        sentence = f"Other tools know attention heads only, and here {others_off(mask)} off."
+        if has_script:
+            sentence += " The script switches off all of it."
+        st.markdown(sentence)
         return
     form = st.selectbox(
         "Form", FOREIGN_FORMS, format_func=lambda name: f"{name}: {FORMS[name]}", key="mask-form"

@@ -27,7 +27,7 @@ class ModelPlayers:
     Attributes:
         costs: What they cost; None where the worker does not say it.
         place: Where the model has them, for scripts.
-        why_unknown: Why the worker does not say it, in a sentence; else empty.
+        why_unknown: Why the worker does not say one of them, in a sentence; else empty.
     """
 
     costs: Costs | None
@@ -61,10 +61,9 @@ def players_of_model(name: str, model: LoadedModel, grid: HeadGrid) -> ModelPlay
         return ModelPlayers(
             None, place, f"What this model's {grid.noun} cost is not known: {reason}."
         )
-    place = replace(
-        place, downs=answer.downs, layers=answer.layers, players=answer.costs.player_set
-    )
-    return ModelPlayers(answer.costs, place)
+    cells = answer.player_cells
+    place = replace(place, downs=answer.downs, layers=answer.layers, players=cells)
+    return ModelPlayers(answer.costs, place, _without_cells(grid) if cells is None else "")
 
 
 def place_of(loaded_model: LoadedModel, model_name: str) -> ScriptModel:
@@ -87,6 +86,14 @@ def _older_version(grid: HeadGrid) -> str:
     """What is said where the worker knows nothing of it."""
     return (
         f"The worker does not say what this model's {grid.noun} cost: it is from an older version."
+    )
+
+
+def _without_cells(grid: HeadGrid) -> str:
+    """What is said where an older worker has said what the players cost, but not what they are."""
+    return (
+        f"The worker does not say what this model's {grid.noun} contain: it is from an older "
+        "version."
     )
 
 

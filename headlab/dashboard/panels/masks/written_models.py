@@ -75,6 +75,22 @@ VOCABULARY_HELP = (
 )
 
 
+def why_not_removable(mask: Mask) -> str:
+    """Why what a mask switches off cannot leave the weights, in a sentence; empty where it can.
+
+    It is because of what the mask was chosen under, as `headlab.shrink` refuses it. A model may
+    still not be one that anything can be removed from.
+
+    Args:
+        mask: Of heads, or of other players.
+    """
+    if not mask.removed:
+        return ""
+    if mask.beyond_weights:
+        return BEYOND_WEIGHTS.format(mask.grid.noun)
+    return ONLY_SAME_SIZE.format(mask.grid.noun) if mask.of_means else ""
+
+
 def forms_for(mask: Mask, model: LoadedModel) -> list[str]:
     """The forms that a model may be written in under a mask, by their keys.
 
