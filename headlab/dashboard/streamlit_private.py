@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -161,11 +162,14 @@ def deliver_ended_runs_first() -> None:
     AppSession._create_scriptrunner = create_once_delivered  # type: ignore[method-assign]
 
 
-_locks_by_state: WeakValueDictionary[int, Any] = WeakValueDictionary()
-"""The lock that the runs of a session share, by the identity of the session's state.
+@cache
+def _locks_by_state() -> WeakValueDictionary[int, Any]:
+    """The lock that the runs of a session share, by the identity of the session's state.
 
-Each run holds its lock, and with it the state, so that no identity is used again while it counts.
-"""
+    Each run holds its lock, and with it the state, so that no identity is used again while it
+    counts. Streamlit gives each run a lock of its own, and its state has no room for another field.
+    """
+    return WeakValueDictionary()
 
 
 def let_runs_take_turns_with_state() -> None:
@@ -188,7 +192,7 @@ def let_runs_take_turns_with_state() -> None:
         self: SafeSessionState, state: SessionState, yield_callback: Callable[[], None]
     ) -> None:
         make_state(self, state, yield_callback)
-        shared_lock = _locks_by_state.setdefault(id(state), threading.RLock())
+        shared_lock = _locks_by_state().setdefault(id(state), threading.RLock())
         object.__setattr__(self, "_lock", shared_lock)
 
     def take_in_request(
@@ -206,7 +210,7 @@ def let_runs_take_turns_with_state() -> None:
                 finish(self, widget_ids_this_run, **options)
 
     def run_callback_unlocked(self: SessionState, votes: Any, callback: Callable[[], None]) -> None:
-        shared_lock = _locks_by_state[id(self)]
+        shared_lock = _locks_by_state()[id(self)]
 
         def run_unlocked() -> None:
             shared_lock.release()
@@ -226,7 +230,11 @@ def let_runs_take_turns_with_state() -> None:
 
 
 def _is_run_stopped() -> bool:
-    """Whether the run of this thread was told to stop, as another one has taken its place."""
+    """Whether the run of this thread was told to stop, as another one has taken its place.
+
+    Its end must not tidy the state that the other one uses: that would drop what the browser has
+    just brought.
+    """
     context = get_script_run_ctx()
     requests = None if context is None else context.script_requests
     return requests is not None and requests._state == ScriptRequestType.STOP

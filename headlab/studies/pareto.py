@@ -988,14 +988,20 @@ WITHOUT_ANY = {
 }
 """What becomes of a model of one stack that loses all players of a kind."""
 WITHOUT_ANY_OF_ENCODER = {
-    **dict.fromkeys((HEADS, "kv-groups", "attention"), "no token of the text sees another"),
-    **dict.fromkeys(("feed-forward", "neurons"), "layers of the encoder are attention alone"),
+    HEADS: "no token of the text sees another",
+    "kv-groups": "no token of the text sees another",
+    "attention": "no token of the text sees another",
+    "feed-forward": "layers of the encoder are attention alone",
+    "neurons": "layers of the encoder are attention alone",
     LAYERS: "the decoder is given the embeddings of the text's tokens",
 }
 """The same of the encoder of a model that has a decoder, too."""
 WITHOUT_ANY_OF_DECODER = {
-    **dict.fromkeys((HEADS, "kv-groups", "attention"), "no token of the answer sees another"),
-    **dict.fromkeys(("feed-forward", "neurons"), "layers of the decoder are attention alone"),
+    HEADS: "no token of the answer sees another",
+    "kv-groups": "no token of the answer sees another",
+    "attention": "no token of the answer sees another",
+    "feed-forward": "layers of the decoder are attention alone",
+    "neurons": "layers of the decoder are attention alone",
     LAYERS: "answers come from the embeddings of their own tokens alone",
 }
 WITHOUT_CROSS = "the decoder sees nothing of the text that it answers"

@@ -56,8 +56,6 @@ class Experiment:
         options: By name.
         module: Of its `run` and `cost`, relative to headlab.studies or as a full dotted path.
         version: Raised when its tables change, so that stored reports are made again.
-        versions_of_kinds: {kind of players: the version of reports on such players}, where those
-            alone have changed since `version`.
         least_languages: Minimum number of languages.
         options_of: {option: the method whose options it holds}, if that is not the chosen method.
         lists: {option: names allowed in it, comma-separated}.
@@ -73,6 +71,8 @@ class Experiment:
             another filled in; raises HeadlabError for those that exclude each other.
         settles: Module of `settled_options(pieces, given, options)`, which gives the resolved options
             with what the store says of those that were not given; empty if it says nothing.
+        versions_of_kinds: {kind of players: the version of reports on such players}, where those
+            alone have changed since `version`.
     """
 
     key: str
@@ -82,7 +82,6 @@ class Experiment:
     options: Mapping[str, Option]
     module: str
     version: int = 1
-    versions_of_kinds: Mapping[str, int] = field(default_factory=dict)
     least_languages: int = 1
     options_of: Mapping[str, str] = field(default_factory=dict)
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -93,6 +92,7 @@ class Experiment:
     job: str = EXPERIMENT
     complete: Callable[[Mapping[str, OptionValue]], dict[str, OptionValue]] = dict
     settles: str = ""
+    versions_of_kinds: Mapping[str, int] = field(default_factory=dict)
 
     def version_on(self, kinds: Iterable[str]) -> int:
         """The version of a report on these kinds of players."""

@@ -368,14 +368,11 @@ PICK = "$$ID-0-pick"
 
 @pytest.fixture
 def untouched_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streamlit's classes of session state, put back after the test."""
-    for owner, name in (
-        (SafeSessionState, "__init__"),
-        (SafeSessionState, "on_script_will_rerun"),
-        (SafeSessionState, "on_script_finished"),
-        (SessionState, "_run_callback_and_record_rerun"),
-    ):
-        monkeypatch.setattr(owner, name, getattr(owner, name))
+    """The methods of Streamlit's session state, put back after the test."""
+    for owner in (SafeSessionState, SessionState):
+        for name, method in list(vars(owner).items()):
+            if inspect.isfunction(method):
+                monkeypatch.setattr(owner, name, method)
 
 
 @pytest.fixture
@@ -393,43 +390,51 @@ def state_with_pick(number: int, **metadata: Any) -> SessionState:
     """The state of a session whose one widget holds this pick."""
     state = SessionState()
     fields: dict[str, Any] = {"deserializer": lambda value: value, **metadata}
-    state._set_widget_metadata(
-        WidgetMetadata(PICK, serializer=int, value_type="int_value", **fields)
-    )
+    metadata = WidgetMetadata(PICK, serializer=int, value_type="int_value", **fields)
+    state.register_widget(metadata, user_key=None)
     state.set_widgets_from_proto(picked(number))
     return state
 
 
-def pick_after_a_choice_while_a_timer_is_taken_in() -> int:
-    """What a widget holds that held 1, when a person chooses 2 as a timer's request is taken in.
+class HeldUpRun:
+    """A run that takes in a request and is held up where it keeps the values so far.
 
-    The timer's run is held up where it keeps the values so far, until the person's run has taken
-    in its own request or has waited for a while.
+    Attributes:
+        state: Of the session, whose one widget holds 1.
     """
-    timer_reads, timer_may_go_on = threading.Event(), threading.Event()
 
-    def read_held_up(value: int | None) -> int | None:
-        if threading.current_thread() is timer_run:
-            timer_reads.set()
-            assert timer_may_go_on.wait(60)
+    def __init__(self, number_brought: int) -> None:
+        self._reads, self._may_go_on = threading.Event(), threading.Event()
+        self.state = state_with_pick(1, deserializer=self._read)
+        run = SafeSessionState(self.state, lambda: None)
+        self._thread = threading.Thread(
+            target=run.on_script_will_rerun, args=(picked(number_brought),)
+        )
+        self._thread.start()
+        assert self._reads.wait(60)
+
+    def _read(self, value: int | None) -> int | None:
+        if threading.current_thread() is getattr(self, "_thread", None):
+            self._reads.set()
+            assert self._may_go_on.wait(60)
         return value
 
-    state = state_with_pick(1, deserializer=read_held_up)
-    timer_run, person_run = (
-        threading.Thread(
-            target=SafeSessionState(state, lambda: None).on_script_will_rerun,
-            args=(picked(number),),
-        )
-        for number in (1, 2)
-    )
-    timer_run.start()
-    assert timer_reads.wait(60)
+    def end(self) -> None:
+        """Let it go on, to its end."""
+        self._may_go_on.set()
+        self._thread.join(60)
+
+
+def pick_after_a_choice_while_a_timer_is_taken_in() -> int:
+    """What a widget holds that held 1, when a person chooses 2 as a timer's request is taken in."""
+    timer_run = HeldUpRun(1)
+    person_state = SafeSessionState(timer_run.state, lambda: None)
+    person_run = threading.Thread(target=person_state.on_script_will_rerun, args=(picked(2),))
     person_run.start()
     person_run.join(timeout=1)  # it ends at once, or waits for the timer's run
-    timer_may_go_on.set()
-    timer_run.join(60)
+    timer_run.end()
     person_run.join(60)
-    return int(state[PICK])
+    return int(timer_run.state[PICK])
 
 
 def test_what_a_person_chose_outlives_a_timer_s_request_that_is_being_taken_in(
@@ -445,14 +450,15 @@ def test_streamlit_alone_loses_a_choice_to_a_timer_s_request(untouched_state: No
 
 
 def test_a_run_that_was_stopped_while_it_waited_takes_nothing_in(runs_in_turn: None) -> None:
-    state = state_with_pick(1)
-    is_stopped, outcomes = threading.Event(), []
+    person_run = HeldUpRun(2)
+    is_stopped = threading.Event()
+    outcomes: list[str] = []
 
     def look_for_requests() -> None:
         if is_stopped.is_set():
             raise StopException
 
-    late_state = SafeSessionState(state, look_for_requests)
+    late_state = SafeSessionState(person_run.state, look_for_requests)
 
     def take_in_late() -> None:
         try:
@@ -461,14 +467,13 @@ def test_a_run_that_was_stopped_while_it_waited_takes_nothing_in(runs_in_turn: N
             outcomes.append("stopped")
 
     late_run = threading.Thread(target=take_in_late)
-    with SafeSessionState(state, lambda: None)._lock:
-        late_run.start()
-        late_run.join(timeout=0.2)
-        is_stopped.set()
-        state.set_widgets_from_proto(picked(2))
+    late_run.start()
+    late_run.join(timeout=0.2)  # it waits for the person's run
+    is_stopped.set()
+    person_run.end()
     late_run.join(60)
     assert outcomes == ["stopped"]
-    assert state[PICK] == 2
+    assert person_run.state[PICK] == 2
 
 
 def test_other_runs_may_read_while_a_callback_runs(runs_in_turn: None) -> None:
