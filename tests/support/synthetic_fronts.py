@@ -225,14 +225,32 @@ def embedded_grid() -> HeadGrid:
 def made_embedded_front(fingerprint: str) -> Report:
     """A front of the embedded model: no head removed, a third, a half, two thirds."""
     grid = embedded_grid()
+    count = grid.size
+    losses = {0: 0.0, count // 3: 0.01, count // 2: 0.04, 2 * count // 3: 0.2}
+    return made_front_of(grid, losses, fingerprint, spec_of(within=2.0))
+
+
+def made_front_without_layers(fingerprint: str) -> Report:
+    """A front of the embedded model's layers as earlier versions chose it: all are removed."""
+    grid = HeadGrid.from_json({"encoder-layers": [1] * 12})
+    spec = spec_of(within=2.0, players="layers")
+    return made_front_of(grid, {0: 0.0, grid.size: 0.01}, fingerprint, spec)
+
+
+def made_front_of(
+    grid: HeadGrid, losses: Mapping[int, float], fingerprint: str, spec: Mapping[str, Any]
+) -> Report:
+    """A front whose second model answers the question.
+
+    Args:
+        grid: Of the players.
+        losses: {number of players removed: what accuracy loses}.
+        fingerprint: Of the model.
+        spec: Of the report, with another model.
+    """
     order = NestedOrder("mean", np.arange(grid.size) / grid.size, np.arange(grid.size))
     points = []
-    for removed_count, lost_accuracy in (
-        (0, 0.0),
-        (grid.size // 3, 0.01),
-        (grid.size // 2, 0.04),
-        (2 * grid.size // 3, 0.2),
-    ):
+    for removed_count, lost_accuracy in losses.items():
         differences = (-lost_accuracy, -lost_accuracy / 2)
         points.append(
             Point(
@@ -251,7 +269,6 @@ def made_embedded_front(fingerprint: str) -> Report:
                 0.0,
             )
         )
-    spec = spec_of(within=2.0)
     verdicts = [
         LanguageVerdict(name, 1000, 0.9, 0.89, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2)
         for name in LANGUAGES

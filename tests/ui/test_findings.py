@@ -13,9 +13,14 @@ from streamlit.testing.v1 import AppTest
 from support.app_pages import app_on, page_text
 from support.cached_reports import keep_report
 from support.cached_scores import fill_cache, made_scores
-from support.synthetic_fronts import POINTS, made_embedded_front, made_front
+from support.synthetic_fronts import (
+    POINTS,
+    made_embedded_front,
+    made_front,
+    made_front_without_layers,
+)
 
-from headlab.core import Report, Table
+from headlab.core import HeadGrid, Report, Table
 from headlab.dashboard.pages.overview.findings import (
     OverviewFinding,
     by_preference,
@@ -522,6 +527,16 @@ def test_a_mask_chosen_under_another_ablation_opens_with_it() -> None:
     assert opened is not None
     assert opened.mask.ablation == "mean"
     assert len(opened.mask.removed) == 48
+
+
+def test_a_stored_answer_without_a_layer_is_no_finding() -> None:
+    """Earlier versions chose such models, and none can be written."""
+    front = stored_result(made_front_without_layers("0" * 64))
+    grid = HeadGrid.from_json({"encoder-layers": [1] * 12})
+    scores = dataclasses.replace(scores_with_harm(0, size=12), grid=grid, samples=None)
+    headlines = [finding.headline for finding in findings({"de": scores}, {"front": [front]})]
+    assert headlines
+    assert not any("can go" in headline for headline in headlines)
 
 
 def test_a_press_on_a_finding_sets_the_mask_and_turns_to_the_prune_page(tmp_path: Path) -> None:
