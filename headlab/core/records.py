@@ -646,8 +646,8 @@ class Evaluation(ComparedByContent, Shown):
         return self.n == self.total
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison(ComparedByContent, Shown):
+@dataclass(frozen=True)
+class Comparison(Shown):
     """A masked model against the baseline on the same examples.
 
     Attributes:
